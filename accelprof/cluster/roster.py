@@ -235,7 +235,7 @@ class Roster:
 
 def records(assignment: Assignment, step: int) -> bool:
     """Whether a step that begins now opens a window, or may."""
-    return assignment.mode == "all" or (assignment.mode == "steps" and step in assignment.steps)
+    return assignment.window_of(step) is not None
 
 
 def roles_of(role: str | Sequence[str] | None) -> tuple[str, ...]:

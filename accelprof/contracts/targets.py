@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -135,6 +135,50 @@ class ScheduleSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class StepWindows:
+    """Which windows a set of steps makes, however many: nothing is listed out. ``merged``: adjacent steps share one."""
+
+    steps: NumberSet = NO_STEPS
+    merged: bool = False
+
+    def of(self, step: int) -> tuple[int, int] | None:
+        """First and last step of the window that ``step`` belongs to; ``None``: to none."""
+        return _window_of(self.steps, self.merged, step)
+
+    def since(self, begin: int = 0) -> Iterator[tuple[int, int]]:
+        """First and last step of those that end at ``begin`` or later, in order."""
+        for first, last, stride in self.steps.runs:
+            if self.merged and stride == 1:
+                if last >= begin:
+                    yield first, last
+            else:
+                yield from ((step, step) for step in range(_at_least(begin, first, stride), last + 1, stride))
+
+    def __len__(self) -> int:
+        return self.steps.stretch_count() if self.merged else len(self.steps)
+
+    def number_since(self, begin: int) -> int:
+        """How many of them end at ``begin`` or later."""
+        return sum(
+            last >= begin
+            if self.merged and stride == 1
+            else len(range(_at_least(begin, first, stride), last + 1, stride))
+            for first, last, stride in self.steps.runs
+        )
+
+
+def _window_of(steps: NumberSet, merged: bool, step: int) -> tuple[int, int] | None:
+    if merged:
+        return steps.run_of(step)
+    return (step, step) if step in steps else None
+
+
+def _at_least(begin: int, first: int, stride: int) -> int:
+    """The first number from ``begin`` on of those that start at ``first``."""
+    return first + max(0, -(-(begin - first) // stride)) * stride
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """What the plan gives one target. ``tool`` is ``None`` when only the timeline runs; ``selected`` False = nothing.
 
@@ -192,14 +236,22 @@ class Assignment:
         """Whether phases outside of what schedules count have windows of their own, where they may."""
         return any(spec.keep_others for spec in self.schedules)
 
+    @property
+    def by_step(self) -> bool:
+        """Whether a window opens with its step, where ``steps`` selects it."""
+        return self.leads if self.schedules else not self.discrete
+
+    @property
+    def by_phase(self) -> bool:
+        """Whether phases in the steps that are selected have windows of their own."""
+        return self.discrete and (self.keeps_others or not self.schedules)
+
     def window_of(self, step: int) -> tuple[int, int] | None:
         """First and last step of the window that ``step`` belongs to, or would if no schedule made the windows; ``None``: it
         is not selected."""
         if self.mode == "all":
             return step, step
-        if self.mode != "steps" or step not in self.steps:
-            return None
-        return self.steps.run_of(step) if self.merge_steps else (step, step)
+        return _window_of(self.steps, self.merge_steps, step) if self.mode == "steps" else None
 
     def stays(self, step: int, following: int | None) -> bool:
         """Whether the window of ``step`` also holds ``following``, or any later step where that is not known."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from accelprof import texts
-from accelprof.contracts.targets import NO_STEPS, Assignment, ScheduleSpec
+from accelprof.contracts.targets import NO_STEPS, Assignment, ScheduleSpec, StepWindows
 from accelprof.numberset import NumberSet
 from accelprof.output.layout import seen_text
 from accelprof.output.records import STEPS_SEEN, StretchesRow, TargetRow, WindowRow
@@ -43,12 +43,15 @@ class ByStep:
     def of(cls, assignment: Assignment) -> ByStep:
         """What a plan asks. Nothing where nobody can know it beforehand (every step), where the process is one window, and where
         schedules count over the process, so that steps only bound them."""
-        schedules = assignment.schedules
-        sure = assignment.leads if schedules else not assignment.discrete
-        bounds = bool(schedules) and not sure and all(spec.per == "process" for spec in schedules)
-        if assignment.mode != "steps" or (bounds and not (assignment.discrete and assignment.keeps_others)):
+        sure = assignment.by_step
+        counted = sure or assignment.by_phase or any(spec.per != "process" for spec in assignment.schedules)
+        if assignment.mode != "steps" or not counted:
             return cls(sure=sure)
         return cls(assignment.steps, assignment.merge_steps and sure, sure)
+
+    @property
+    def _windows(self) -> StepWindows:
+        return StepWindows(self.steps, self.merged)
 
     @classmethod
     def of_row(cls, row: TargetRow) -> ByStep:
@@ -115,27 +118,17 @@ class ByStep:
         if self.listed:
             ordered = sorted(steps)
             return {window for window in self.listed if _any_in(ordered, *window)}
-        owned = {self.steps.run_of(step) if self.merged else (step, step) for step in steps if step in self.steps}
-        return {window for window in owned if window is not None}
+        windows = self._windows
+        return {window for step in steps if (window := windows.of(step)) is not None}
 
     def since(self, begin: int) -> Iterator[tuple[int, int]]:
         """Windows that end at ``begin`` or later, in order."""
         yield from (window for window in self.listed if window[1] >= begin)
-        for first, last, stride in self.steps.runs:
-            if self.merged and stride == 1:
-                if last >= begin:
-                    yield first, last
-            else:
-                yield from ((step, step) for step in range(_at_least(begin, first, stride), last + 1, stride))
+        yield from self._windows.since(begin)
 
     def number_since(self, begin: int) -> int:
         """How many there are of them."""
-        return sum(last >= begin for _, last in self.listed) + sum(
-            last >= begin
-            if self.merged and stride == 1
-            else len(range(_at_least(begin, first, stride), last + 1, stride))
-            for first, last, stride in self.steps.runs
-        )
+        return sum(last >= begin for _, last in self.listed) + self._windows.number_since(begin)
 
 
 @dataclass(frozen=True)
@@ -178,11 +171,6 @@ def first_of(row: TargetRow, windows: Iterable[WindowRow]) -> int | None:
 def came_of(row: TargetRow) -> list[int]:
     """The steps of which a process that did not end wrote the timings, the first :data:`CAME` of them."""
     return list(itertools.islice(NumberSet.parse(row.steps_came), CAME))
-
-
-def _at_least(begin: int, first: int, stride: int) -> int:
-    """The first number from ``begin`` on of those that start at ``first``."""
-    return first + max(0, -(-(begin - first) // stride)) * stride
 
 
 def _any_in(steps: Sequence[int], first: int, last: int) -> bool:

@@ -5,6 +5,7 @@ One predicate, :meth:`Plan.assign`, answers for the launch and for the session a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from typing import Any, Literal
 
 from accelprof.config.beside import in_their_words
 from accelprof.config.model import Config, ControllerRule, Rule, Schedule
-from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, ScheduleSpec, Target
+from accelprof.contracts.targets import DRIVER_GROUP, Assignment, CaptureCount, ScheduleSpec, StepWindows, Target
 from accelprof.contracts.tool import ToolUse
 from accelprof.contracts.words import Mode
 from accelprof.errors import ConfigError, Problem, nearest
@@ -325,7 +326,8 @@ class Plan:
             if any(not rule.phases for rule in rules)
             else tuple(dict.fromkeys(p for rule in rules for p in rule.phases))
         )
-        windows = tuple(_windows(steps, first.merge_steps)) if mode == "steps" and not schedules else ()
+        by_step = StepWindows(steps, first.merge_steps)
+        windows = tuple(_windows(by_step)) if mode == "steps" and not schedules else ()
         count = _count(mode, steps, first, schedules)
         if mode in ("all", "process") and not schedules:
             notes = (*notes, f"steps: {mode} records without an end; files grow with the length of the run")
@@ -339,7 +341,7 @@ class Plan:
             timeline=any(rule.timeline for rule in rules),
             mode=mode,
             steps=steps,
-            windows=windows[:LISTED_WINDOWS],
+            windows=windows,
             merge_steps=first.merge_steps,
             discrete=first.discrete,
             phases=phases,
@@ -430,20 +432,10 @@ def _mode(steps: NumberSet | Literal["all", "process"] | None) -> Mode:
     return "off" if steps is None else "steps" if isinstance(steps, NumberSet) else steps
 
 
-def _windows(steps: NumberSet, merge: bool) -> Iterable[tuple[int, ...]]:
-    made = 0
-    for first, last in steps.stretches():
-        if merge:
-            yield tuple(range(first, min(last, first + LISTED_WINDOWS) + 1))
-            made += 1
-            if made >= LISTED_WINDOWS:
-                return
-            continue
-        for step in range(first, last + 1):
-            if made >= LISTED_WINDOWS:
-                return
-            yield (step,)
-            made += 1
+def _windows(windows: StepWindows) -> Iterator[tuple[int, ...]]:
+    """The first of them, of one that is long the first steps."""
+    for first, last in itertools.islice(windows.since(), LISTED_WINDOWS):
+        yield tuple(range(first, min(last, first + LISTED_WINDOWS) + 1))
 
 
 def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[ScheduleSpec, ...]) -> CaptureCount:
@@ -455,7 +447,7 @@ def _count(mode: str, steps: NumberSet, rule: _Resolved, schedules: tuple[Schedu
         return CaptureCount(0)
     if mode == "all" or rule.discrete:
         return CaptureCount(None)
-    return CaptureCount(steps.stretch_count() if rule.merge_steps else len(steps))
+    return CaptureCount(len(StepWindows(steps, rule.merge_steps)))
 
 
 def _steps_text(steps: object) -> object:

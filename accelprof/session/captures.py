@@ -329,6 +329,11 @@ class Captures:
         for tool in window.tools:
             self.voice.guarded(f"tool {tool.name}, a further step", tool.step, number)
 
+    def void(self, number: int) -> None:
+        """A step of the open window never came."""
+        if self.window is not None and number in self.window.steps:
+            self.window.steps.remove(number)
+
     def tick(self, tools: Sequence[Tool]) -> None:
         """One call of a scheduled phase ended and another of the same stretch follows."""
         for tool in tools:

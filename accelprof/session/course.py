@@ -88,12 +88,11 @@ class Course:
 
     def void(self, number: int) -> None:
         """``number``, which runs, never came: nothing is written down of it."""
-        window, guarded = self._captures.window, self._captures.voice.guarded
+        guarded = self._captures.voice.guarded
         self.times.forget(number)
         if not self.times.seen:
             self._captures.first_step = None
-        if window is not None and number in window.steps:
-            window.steps.remove(number)
+        self._captures.void(number)
         if self.recorder is not None:
             self.recorder.step_void()
         guarded("ending a step", self._backend.step_end, number)

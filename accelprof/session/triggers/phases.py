@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from accelprof.timing.entry import Entry
 
 
+def never() -> bool:
+    """Nothing belongs to a schedule where there is none."""
+    return False
+
+
 class Phases(Trigger):
     """Phases that match the plan's patterns, in planned steps.
 
@@ -24,14 +29,13 @@ class Phases(Trigger):
     """
 
     def __init__(
-        self, assignment: Assignment, captures: Captures, course: Course, left_out: Callable[[], bool] = lambda: False
+        self, assignment: Assignment, captures: Captures, course: Course, left_out: Callable[[], bool] = never
     ) -> None:
         self._assignment, self._captures, self._course, self._left_out = assignment, captures, course, left_out
         self._planned = False
 
     def step_begins(self, number: int, away: bool) -> None:
-        assignment = self._assignment
-        self._planned = assignment.mode == "all" or (assignment.mode == "steps" and number in assignment.steps)
+        self._planned = self._assignment.window_of(number) is not None
 
     def step_ends(self, number: int, following: int | None) -> None:
         self._planned = False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from accelprof.contracts.targets import Assignment
 from accelprof.session.triggers import Trigger
-from accelprof.session.triggers.phases import Phases
+from accelprof.session.triggers.phases import Phases, never
 from accelprof.session.triggers.steps import Steps
 from accelprof.session.triggers.whole import Whole
 
@@ -20,16 +20,18 @@ def planned(assignment: Assignment, captures: Captures, pending: Pending, course
     """One for each reason that ``assignment`` has for windows; none where it selects nobody."""
     if not assignment.selected:
         return []
+    found: list[Trigger] = []
+    inside = never
     if assignment.schedules:
         from accelprof.session.triggers.schedules import Schedules
 
         schedules = Schedules(assignment, captures, course)
-        if assignment.discrete and assignment.keeps_others:
-            return [schedules, Phases(assignment, captures, course, schedules.inside)]
-        if assignment.leads:
-            return [schedules, Steps(assignment, captures, pending)]
-        return [schedules]
-    whole: list[Trigger] = [Whole(captures, pending)] if assignment.mode == "process" else []
-    if assignment.discrete:
-        return [*whole, Phases(assignment, captures, course)]
-    return [*whole, Steps(assignment, captures, pending)]
+        found.append(schedules)
+        inside = schedules.inside
+    elif assignment.mode == "process":
+        found.append(Whole(captures, pending))
+    if assignment.by_phase:
+        found.append(Phases(assignment, captures, course, inside))
+    elif assignment.by_step:
+        found.append(Steps(assignment, captures, pending))
+    return found
