@@ -9,14 +9,14 @@ from typing import Any
 
 from accelprof.analysis.report_rows import StepTime
 from accelprof.contracts.spans import merge_intervals
-from accelprof.output.records import Moment, WindowRow
+from accelprof.output.records import WindowRow
 
 
 class Recording:
-    """When windows were being opened or closed somewhere in the run.
+    """When windows were being opened or closed, by the clocks of their hosts.
 
     Args:
-        windows: all of the run; what waiting for the device took at their end is the training's.
+        windows: of those who may have waited for each other; what waiting for the device took at their end is the training's.
     """
 
     def __init__(self, windows: Iterable[WindowRow]) -> None:
@@ -25,7 +25,7 @@ class Recording:
         self._before = [0, *accumulate(end - start for start, end in spans)]
 
     def within(self, began_ns: int, wall_ns: int) -> int:
-        """Nanoseconds of it in a stretch of time; the clocks of hosts are taken as one."""
+        """Nanoseconds of it in a stretch of time."""
         return self._until(began_ns + wall_ns) - self._until(began_ns)
 
     def _until(self, moment_ns: int) -> int:
@@ -42,16 +42,12 @@ def of_step(row: Mapping[str, Any]) -> StepTime:
 
 def _spans(window: WindowRow) -> Iterator[tuple[int, int]]:
     if window.opened is not None:
-        at = _on_the_driver(window.opened)
+        at = window.opened.epoch_ns
         yield at - _took(window.open_ns, window.open_ms), at
     if window.closed is not None:
-        at = _on_the_driver(window.closed)
+        at = window.closed.epoch_ns
         yield at - _took(window.close_ns, window.close_ms), at
 
 
 def _took(ns: int | None, ms: float | None) -> int:
     return ns if ns is not None else round((ms or 0.0) * 1e6)
-
-
-def _on_the_driver(moment: Moment) -> int:
-    return moment.epoch_ns if moment.driver_ns is None else moment.driver_ns

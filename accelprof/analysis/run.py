@@ -12,6 +12,7 @@ from typing import Any
 
 from accelprof import atomic, texts
 from accelprof.analysis.recording import Recording
+from accelprof.analysis.report_rows import COSTLY
 from accelprof.contracts.names import MANIFEST, TIMELINE_TOOL, WORKERS
 from accelprof.contracts.targets import Target, ranks_by_group
 from accelprof.contracts.words import MISSING
@@ -134,18 +135,40 @@ class Run:
         return (0, None) if clock is None else (clock.offset_at(epoch_ns), clock.error_ns)
 
     def steps(self) -> list[Mapping[str, Any]]:
-        """:meth:`Manifest.steps`, with how long windows were being opened or closed in each, ``recording_ns``, where its time is
-        known."""
+        """:meth:`Manifest.steps`, with how long windows of the groups in each were being opened or closed in it, ``recording_ns``,
+        where its time is known and the clocks of its hosts are one as far as that matters."""
+        apart = self._clocks_apart_ns
         return [
-            {**row, "recording_ns": self._recording.within(row["began_ns"], row["wall_ns"])}
-            if "began_ns" in row and "wall_ns" in row
+            {**row, "recording_ns": self._recording(row).within(row["began_ns"], row["wall_ns"])}
+            if apart is not None and "began_ns" in row and "wall_ns" in row and apart <= COSTLY * row["wall_ns"]
             else row
             for row in self.manifest.steps()
         ]
 
+    def _recording(self, row: Mapping[str, Any]) -> Recording:
+        """When windows of the groups that a step's phases are of were being opened or closed; of all, where it has none."""
+        slowest = {figures.get("slowest") for figures in row["seconds"].values() if isinstance(figures, Mapping)}
+        groups = frozenset(worker.group for worker in self.workers.values() if worker.label in slowest)
+        if groups not in self._recordings:
+            self._recordings[groups] = Recording(
+                window
+                for window in self.manifest.windows.values()
+                if not groups or (worker := self.workers.get(window.target)) is None or worker.group in groups
+            )
+        return self._recordings[groups]
+
     @functools.cached_property
-    def _recording(self) -> Recording:
-        return Recording(self.manifest.windows.values())
+    def _recordings(self) -> dict[frozenset[str], Recording]:
+        return {}
+
+    @functools.cached_property
+    def _clocks_apart_ns(self) -> int | None:
+        """How far the hosts' clocks are from the driver's at most; ``None`` where there are several hosts and that is not known."""
+        if len({worker.host for worker in self.workers.values()}) < 2:
+            return 0
+        clocks = [self.manifest.clock_offsets.get(key) for key in self.workers]
+        known = [abs(clock.offset_ns) + (clock.error_ns or 0) for clock in clocks if clock is not None]
+        return max(known) if len(known) == len(clocks) else None
 
     def files(self, max_bytes: int | None = None) -> Iterator[RunFile]:
         """Every artifact that should lie somewhere, those of one worker together; ``skip`` says why one cannot be read."""

@@ -241,7 +241,7 @@ def _beside(steps: Sequence[StepTime]) -> Iterator[str]:
         names = texts.listed([str(row.step) for row in mine], 5)
         yield (
             f"step {names} ran while windows were being opened or closed, for {duration(row.recording_ns)} of the "
-            f"{duration(row.wall_ns)} of step {row.step}: what a rank waits meanwhile is the recording's cost, so such steps count as "
+            f"{duration(row.wall_ns)} of step {row.step}: what ranks wait meanwhile is the recording's cost, so such steps count as "
             "steps with a window"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,11 +57,23 @@ def test_much_of_a_step_is_costly(recorded: int | None, costly: bool) -> None:
     assert StepTime(1, 100, False, recorded).is_costly is costly
 
 
-def job(run_maker: Any, event: Any, directory: str, *, update_ms: int = 30, close_ms: int = 300) -> str:
+def job(
+    run_maker: Any,
+    event: Any,
+    directory: str,
+    *,
+    update_ms: int = 30,
+    close_ms: int = 300,
+    apart: bool = False,
+    other: str = "ActorGroup",
+) -> str:
     """Ranks 0 and 1 for 24 steps; rank 1's windows of steps 4 and 12 take ``close_ms`` to close, and rank 0, already in the
     next step, waits for it in ``update``. Step 17 was slow by itself on rank 0."""
     maker = type(run_maker)(run_maker.directory / directory)
-    keys = [maker.target(rank) for rank in range(2)]
+    keys = [
+        maker.target(rank, group=group, host=f"node{rank if apart else 0}")
+        for rank, group in enumerate(("ActorGroup", other))
+    ]
     at, rows = EPOCH_NS, []
     for step in range(24):
         wall = update_ms * MS + (60 * MS if step == 17 else 0) + (close_ms * MS if step in (5, 13) else 0)
@@ -112,3 +125,22 @@ def test_a_comparison_does_not_take_it_for_the_steps_own(run_maker: Any, event: 
     }
     assert ratios
     assert all(ratio == pytest.approx(1.0, abs=0.01) for ratio in ratios.values()), json.dumps(ratios)
+
+
+def test_another_groups_window_makes_no_step_costly(run_maker: Any, event: Any) -> None:
+    """The windows that take long to close are of a group without a phase in these steps: they were slow by themselves."""
+    found = summarise(job(run_maker, event, "one", other="Eval")).to_json()
+    assert not any("recording_ns" in row for row in found["steps"])
+    assert {row["step"] for row in found["outliers"]} == {5, 13, 17}
+
+
+def test_clocks_that_were_not_compared_say_nothing_of_it(run_maker: Any, event: Any) -> None:
+    """On two hosts nobody knows what happened at the same time; compared within a millisecond it is known, half a second apart it is not."""
+    path = job(run_maker, event, "two", apart=True)
+    assert not any("recording_ns" in row for row in summarise(path).to_json()["steps"])
+    manifest = json.loads((Path(path) / "manifest.json").read_text())
+    for offset_ms, known in ((1, True), (500, False)):
+        row = {"offset_ns": offset_ms * MS, "error_ns": 1000}
+        manifest["clock_offsets"] = {target["key"]: row for target in manifest["targets"]}
+        (Path(path) / "manifest.json").write_text(json.dumps(manifest))
+        assert any("recording_ns" in row for row in summarise(path).to_json()["steps"]) is known

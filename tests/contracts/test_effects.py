@@ -34,7 +34,7 @@ from accelprof.output.expected import Expected, await_files
 from accelprof.output.layout import Layout
 from accelprof.output.manifest import read_journals
 from accelprof.output.nodes import ThisHost
-from accelprof.output.records import Moment, Records, TargetRow, WindowRow
+from accelprof.output.records import Manifest, Moment, TargetRow, WindowRow
 from accelprof.planning.presets import Preset, Site
 from accelprof.testing import Captured, RecordingBackend, RecordingTool, capture
 
@@ -163,12 +163,12 @@ def steps(run: Captured, *numbers: int) -> None:
             pass
 
 
-def started(catalogue: Catalogue, run_dir: Path, tool: str) -> tuple[Assignment, Path, Records]:
+def started(catalogue: Catalogue, run_dir: Path, tool: str) -> tuple[Assignment, Path, Manifest]:
     """What a plan gives rank 0 with ``tool``, its directory, and the rows of a run in which it opened one window."""
     assignment = catalogue.plan(catalogue.load({"steps": [1], "tool": tool}).config).assign(Target("G", rank=0))
     place = Path(Layout(str(run_dir)).target_dir(assignment.target))
     place.mkdir()
-    known = Records()
+    known = Manifest()
     known.targets["k"] = TargetRow("k", "G", rank=0, host=os.uname().nodename, pid=1)
     known.windows["w"] = WindowRow("w", "k", [1], kind="step", stem="x", tools=[tool], opened=Moment.now())
     return assignment, place, known
@@ -499,7 +499,7 @@ def test_the_file_that_a_tool_expects_is_looked_for_and_matched(
     assert [(row.path, row.windows, row.bytes) for row in rows if row.state == "complete"] == [
         (str(place / "of it.rep"), ["w"], 3)
     ] * there
-    assert [(lack.tool, lack.target) for lack in lacks] == [("leaves", "G/rank0")] * (not there)
+    assert [(lack.tool, lack.label) for lack in lacks] == [("leaves", "G/rank0")] * (not there)
 
 
 @shows("Tool.can_read", "Tool.read")
