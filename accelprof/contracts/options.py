@@ -29,7 +29,9 @@ def unique(value: object) -> Any:
     if value is None:
         return ()
     items = [value] if isinstance(value, str) else value
-    return tuple(dict.fromkeys(items)) if isinstance(items, (list, tuple)) else items
+    if not isinstance(items, (list, tuple)):
+        return items
+    return tuple(dict.fromkeys(items)) if all(isinstance(item, str) for item in items) else tuple(items)
 
 
 def _words(value: object) -> Any:

@@ -14,7 +14,7 @@ from accelprof import texts
 from accelprof.contracts.targets import NO_STEPS, Assignment, ScheduleSpec, StepWindows
 from accelprof.numberset import NumberSet
 from accelprof.output.layout import seen_text
-from accelprof.output.records import STEPS_SEEN, StretchesRow, TargetRow, WindowRow
+from accelprof.output.records import StretchesRow, TargetRow, WindowRow
 
 #: windows that are named one by one
 NAMED = 20
@@ -202,10 +202,12 @@ def unreached(asked: StretchesRow, windows: Iterable[WindowRow], named: int = 0)
     return f"schedule on {asked.phase}: {came:,} of {wanted:,} stretches were recorded"
 
 
-def none_opened(seen: Sequence[int], phases: Sequence[str], wanted: str | None, tool: str | None) -> str:
+def none_opened(
+    seen: Sequence[int], phases: Sequence[str], wanted: str | None, tool: str | None, more: str = ""
+) -> str:
     """That a process was to open windows and opened none, in words: of those ``wanted``, by ``tool``, with the steps and phases that
-    it saw, of which a row has the first :data:`STEPS_SEEN`."""
-    steps = f"{seen_text(seen)}{' and maybe later ones' if len(seen) == STEPS_SEEN else ''}"
+    it saw; ``more``: what is to be said of steps that are not among these."""
+    steps = f"{seen_text(seen)}{more}"
     text = f"armed, 0 windows opened; steps seen: {steps}; phases seen: {texts.listed(phases, NAMED_PHASES) or 'none'}"
     text = f"{text}; tool: {tool}" if tool else text
     return f"{text}; wanted: {wanted}" if wanted else text

@@ -91,8 +91,8 @@ def verdict(
     """What is lacking, each once, with its code; files as their rows say (:func:`look_at` asks the disk).
 
     Args:
-        stated: what whoever ended the run says; of those, only what cannot be derived counts, and of a step that was lost only
-            what no window holds and no other lack names.
+        stated: what whoever ended the run says; of those, only what cannot be derived counts, of what can be the cause alone, and
+            of a step that was lost only what no window holds and no other lack names.
         causes: key of a target -> why its windows may be open, or never opened, where somebody knows.
         running: keys of targets that are still at work: their windows may yet come, or close.
     """
@@ -135,8 +135,12 @@ def verdict(
     for key, (later, _) in instead.items():
         told[key].extend(told[later.key])
     lacks.extend(_of_file(row, found.owner(row)) for row in found.artifacts.values() if row.state != COMPLETE)
+    # with the cause that an earlier end knew, which rows do not have
+    stated = list(stated)
+    caused = {lack.identity: lack for lack in stated if lack.about and lack.code in CAUSED}
     stated = [lack for lack in stated if lack.code not in DERIVED and not _is_told(lack, told.get(lack.target, ()))]
-    return Lack.once([*stated, *lacks])
+    every = Lack.once([*stated, *lacks])
+    return [lack if (causes or {}).get(lack.target) else caused.get(lack.identity, lack) for lack in every]
 
 
 def _is_told(lack: Lack, told: Iterable[Container[int]]) -> bool:
@@ -147,9 +151,7 @@ def _is_told(lack: Lack, told: Iterable[Container[int]]) -> bool:
 def judge(manifest: Manifest, run_dir: str, running: Collection[str] = ()) -> list[Lack]:
     """The verdict on a manifest that was written earlier: its own word, its rows, and the disk as it is now."""
     look_at(manifest, on_disk(run_dir))
-    # with the cause, which rows do not have
-    caused = {lack.identity: lack for lack in manifest.lacks if lack.about and lack.code in CAUSED}
-    lacks = [caused.get(lack.identity, lack) for lack in verdict(manifest, manifest.lacks, running=running)]
+    lacks = verdict(manifest, manifest.lacks, running=running)
     if not lacks and manifest.status == "incomplete" and not manifest.lacks:
         lacks.append(Lack(words="the manifest says that the run is incomplete, and not why"))
     return lacks
@@ -194,7 +196,8 @@ def _never_opened(target: TargetRow, found: Manifest, cause: str) -> Lack:
     said = target.missed or [row.message for row in found.said if row.target == target.key and row.code == NEVER_OPENED]
     if said:
         return _missed(target, said[0], said[0])
-    text = none_opened(target.steps_seen, target.phases_seen, target.wanted, target.tool)
+    more = " and maybe later ones" if len(target.steps_seen) == STEPS_SEEN else ""  # a row has no more of them
+    text = none_opened(target.steps_seen, target.phases_seen, target.wanted, target.tool, more)
     return _missed(target, f"{text}; {cause}" if cause else text, target.wanted or "")
 
 

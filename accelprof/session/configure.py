@@ -173,7 +173,7 @@ def reset() -> None:
             except AccelprofError as error:  # on_error: raise; what is undone here is undone all the same
                 log.warning("accelprof: %s", error)
         gate.release()
-        for undo in undone:
+        for undo in tuple(undone):  # a thread of an engine may add to them
             undo()
         undone.clear()
         _uninstall()

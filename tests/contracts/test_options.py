@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from accelprof.contracts.exporter import ExporterOptions
 from accelprof.contracts.tool import ToolOptions
+from accelprof.engines.options import EngineOptions
 from accelprof.exporters.monitoring import PrometheusOptions
 from accelprof.tools.trace import TraceOptions
 
@@ -44,3 +45,10 @@ def test_a_port_is_one(port: int) -> None:
     """Refused before anything is served."""
     with pytest.raises(ValidationError, match="port"):
         PrometheusOptions(port=port)
+
+
+@pytest.mark.parametrize("value", [[["cpu"]], [{"a": 1}], [3]])
+def test_an_odd_item_among_names_is_named(value: object) -> None:
+    """A list in a list was an internal error."""
+    with pytest.raises(ValidationError, match=r"contents\.0"):
+        EngineOptions(contents=value)  # type: ignore[arg-type]

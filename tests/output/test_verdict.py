@@ -279,6 +279,19 @@ def test_what_a_driver_saw_of_a_worker_stands_with_the_windows_that_it_lacks(run
     assert [lack.words for lack in open_run(run_dir).lacks] == [lack.words for lack in lacks]
 
 
+def test_another_end_of_the_run_keeps_what_the_first_saw() -> None:
+    """A launcher ends the run that a controller has ended: the cause that only that one knew stands with the lacks of rows."""
+    found = cut_short(steps_planned=[1, 2, 3])
+    first = verdicts.verdict(found, causes={"k": "its actor is dead"})
+    assert any("its actor is dead" in lack.words for lack in first)
+    again = verdicts.verdict(found, first)
+    assert [lack.words for lack in again] == [lack.words for lack in first]
+    newer = verdicts.verdict(found, first, causes={"k": "it does not answer"})
+    assert [lack.words for lack in newer] == [
+        lack.words.replace("its actor is dead", "it does not answer") for lack in first
+    ]
+
+
 def test_a_step_that_came_without_the_phase_is_no_lack_of_a_killed_worker() -> None:
     """Where phases make windows, a step before the last that was recorded had none; where steps do, its window is missing."""
     for discrete, missing in ((True, "5"), (False, "3, 5")):
