@@ -19,6 +19,7 @@ from accelprof.analysis.run import WorkerId, incomplete_groups
 from accelprof.analysis.seconds import COLLECTIVE, waits_for_others
 from accelprof.contracts.names import TIMELINE_TOOL
 from accelprof.contracts.spans import ROW_COLUMNS, STEP, Kind, Span, merge_intervals
+from accelprof.contracts.words import DUMP_REASONS, DumpReason, known
 from accelprof.errors import ReadError
 from accelprof.output.dumps import PLACE, aside, names, request_of, unread
 from accelprof.output.records import TargetRow
@@ -82,7 +83,7 @@ def steps_of(worker: WorkerId, spans: Sequence[Span]) -> WorkerSteps:
 
 
 def differences(
-    workers: Sequence[WorkerSteps], step: int | None, reason: str, stacks: Mapping[str, str] | None = None
+    workers: Sequence[WorkerSteps], step: int | None, reason: DumpReason, stacks: Mapping[str, str] | None = None
 ) -> list[str]:
     """Sentences, the most telling first; none where there is nothing to say. ``stacks``: label -> file of its stacks."""
     numbers = sorted({number for worker in workers for number in worker.walls})
@@ -168,7 +169,7 @@ def of_recorder(
     files = {worker.label: f"stacks-{worker.key}.txt" for worker in traces}
     stacks = {label: file for label, file in files.items() if os.path.isfile(os.path.join(directory, file))}
     head = f"flight recorder: {asked.why or asked.reason}, asked by {asked.by}"
-    said = differences(workers, asked.step, asked.reason, stacks)
+    said = differences(workers, asked.step, known(asked.reason, DUMP_REASONS, "request"), stacks)
     return [head, *_without_part(targets), *_of_killed(run_dir)], said
 
 

@@ -24,6 +24,8 @@ Written = Literal["window_close", "last_window", "process_exit"]
 WindowKind = Literal["step", "phase", "schedule", "process", "on_demand", "recorder"]
 #: of :attr:`ArtifactFile.state`
 ArtifactState = Literal["complete", "missing", "truncated", "partial"]
+#: why the flight recorder is written out
+DumpReason = Literal["slow", "hang", "exception", "sigterm", "request"]
 
 COUNTS: Final[tuple[Count, ...]] = get_args(Count)
 THREADS: Final[tuple[Thread, ...]] = get_args(Thread)
@@ -32,6 +34,7 @@ TRIGGER_CALLS: Final[tuple[TriggerCall, ...]] = get_args(TriggerCall)
 LAUNCH_MODES: Final[tuple[LaunchMode, ...]] = get_args(LaunchMode)
 WINDOW_KINDS: Final[tuple[WindowKind, ...]] = get_args(WindowKind)
 ARTIFACT_STATES: Final[tuple[ArtifactState, ...]] = get_args(ArtifactState)
+DUMP_REASONS: Final[tuple[DumpReason, ...]] = get_args(DumpReason)
 
 COMPLETE, MISSING, TRUNCATED, PARTIAL = ARTIFACT_STATES
 

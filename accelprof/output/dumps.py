@@ -16,14 +16,16 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from accelprof import atomic, texts
 from accelprof.contracts.names import JOURNAL, WORKERS
 from accelprof.contracts.spans import STEP, Kind, TimelineRow
 from accelprof.contracts.targets import ArtifactFile, WindowInfo
+from accelprof.contracts.words import DUMP_REASONS, DumpReason
 from accelprof.errors import ReadError, UserError
 from accelprof.output import collecting
 from accelprof.output.layout import Layout
@@ -48,9 +50,7 @@ from accelprof.tools.trace import TimelineFile, TraceTool
 
 PLACE = "recorder"
 REQUEST = "request.json"
-#: the fixed words of a dump's name
-REASONS = ("slow", "hang", "exception", "sigterm", "request")
-_NAME = re.compile(rf"({'|'.join(REASONS)})-(\d{{1,6}})")
+_NAME = re.compile(rf"({'|'.join(DUMP_REASONS)})-(\d{{1,6}})")
 #: steps of a part whose process did not say how many
 STEPS = 20
 #: rings that were put aside and are named one by one
@@ -59,12 +59,28 @@ ASIDE_SHOWN = 5
 JOIN_WITHIN_S = 10.0
 
 
+class DumpName(NamedTuple):
+    """What a dump's directory is called by. Names sort by reason, then number."""
+
+    reason: DumpReason
+    number: int
+
+    @classmethod
+    def parse(cls, name: str) -> DumpName | None:
+        """``None`` for what is no dump's name."""
+        match = _NAME.fullmatch(name)
+        reason = None if match is None else next((one for one in DUMP_REASONS if one == match[1]), None)
+        return None if match is None or reason is None else cls(reason, int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.reason}-{self.number}"
+
+
 @dataclass(frozen=True)
 class Cause:
-    """Why a dump is made: ``reason`` is one of ``REASONS``; when the step that it is of ``began``, and ``at`` when it was seen (Unix
-    epoch, s)."""
+    """Why a dump is made; when the step that it is of ``began``, and ``at`` when it was seen (Unix epoch, s)."""
 
-    reason: str
+    reason: DumpReason
     step: int | None
     why: str
     began: float = 0.0
@@ -77,8 +93,14 @@ def names(run_dir: str) -> list[str]:
         found = os.listdir(os.path.join(run_dir, PLACE))
     except OSError:
         return []
-    known = [match for match in map(_NAME.fullmatch, found) if match]
-    return [match[0] for match in sorted(known, key=lambda match: (match[1], int(match[2])))]
+    known = [(called, name) for name in found if (called := DumpName.parse(name)) is not None]
+    return [name for _, name in sorted(known)]
+
+
+def _of(reason: DumpReason, among: Iterable[str]) -> dict[str, DumpName]:
+    """Those dumps that were made for ``reason``, in their order."""
+    parsed = {name: DumpName.parse(name) for name in among}
+    return {name: called for name, called in parsed.items() if called is not None and called.reason == reason}
 
 
 def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[str] = ()) -> str | None:
@@ -89,7 +111,7 @@ def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[s
         OSError: the directory cannot be made.
     """
     reason = cause.reason
-    known = [name for name in names(run_dir) if name.rpartition("-")[0] == reason]
+    known = _of(reason, names(run_dir))
     for name in known:
         asked = request_of(run_dir, name) if name not in apart else None
         if asked is not None and asked.reason == reason and cause.began <= asked.at > cause.at - JOIN_WITHIN_S:
@@ -97,10 +119,10 @@ def begin(run_dir: str, cause: Cause, by: str, at_most: int, apart: Collection[s
     if len(known) >= at_most:
         return None
     row = DumpRow(reason=reason, step=cause.step, why=cause.why, by=by, at=cause.at)
-    number = max((int(name.rpartition("-")[2]) for name in known), default=0) + 1
-    if not _made(run_dir, f"{reason}-{number}", row):
+    name = str(DumpName(reason, max((called.number for called in known.values()), default=0) + 1))
+    if not _made(run_dir, name, row):
         return begin(run_dir, cause, by, at_most, apart)  # another process was quicker, maybe for the same
-    return f"{reason}-{number}"
+    return name
 
 
 def _made(run_dir: str, name: str, row: DumpRow) -> bool:
@@ -129,7 +151,7 @@ def is_dump(directory: str) -> bool:
     return (
         os.path.basename(parent) == PLACE
         and os.path.isfile(os.path.join(directory, REQUEST))
-        and bool(_NAME.fullmatch(name))
+        and DumpName.parse(name) is not None
     )
 
 
@@ -215,17 +237,17 @@ def bring(how: str, run_dir: str, nodes: Nodes, host: Node) -> list[str]:
 def _name_here(name: str, asked: DumpRow | None, here: dict[str, DumpRow | None]) -> str:
     """The name under which a dump of another host stands here: that of the one that was begun for the same reason at that moment,
     or its own, or, where that is taken, a free one."""
-    reason, at = name.rpartition("-")[0], 0.0 if asked is None else asked.at
-    apart = {
-        mine: abs((0.0 if request is None else request.at) - at)
-        for mine, request in here.items()
-        if mine.rpartition("-")[0] == reason
-    }
+    called, at = DumpName.parse(name), 0.0 if asked is None else asked.at
+    if called is None:
+        return name
+    asked_at = {mine: 0.0 if (row := here[mine]) is None else row.at for mine in _of(called.reason, here)}
+    apart = {mine: abs(then - at) for mine, then in asked_at.items()}
     same = min(apart, key=lambda mine: apart[mine], default="")
     if same and apart[same] <= JOIN_WITHIN_S:
         return same
     if name in here:
-        name = next(f"{reason}-{number}" for number in itertools.count(1) if f"{reason}-{number}" not in here)
+        numbered = (str(called._replace(number=number)) for number in itertools.count(1))
+        name = next(free for free in numbered if free not in here)
     here[name] = asked
     return name
 
@@ -314,7 +336,7 @@ def aside(run_dir: str) -> list[str]:
 
 def unread(run_dir: str) -> set[str]:
     """Keys of the workers whose process is gone, with a ring left and no part in a dump that was made on request."""
-    read = {key for name in names(run_dir) if name.startswith("request-") for key in parts(run_dir, name)}
+    read = {key for name in _of("request", names(run_dir)) for key in parts(run_dir, name)}
     return {ring.stem for ring in rings_of(run_dir) if is_written(ring) is False} - read
 
 
@@ -402,6 +424,6 @@ def write_stacks(run_dir: str, name: str, by: str) -> None:
     Raises:
         OSError: they cannot be written.
     """
-    if name.startswith("hang-"):
+    if _of("hang", [name]):
         with open(os.path.join(run_dir, PLACE, name, f"stacks-{by}.txt"), "w", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelprof.contracts.spans import QUICK_ROW, Kind, TimelineRow
 from accelprof.contracts.targets import WindowInfo
+from accelprof.contracts.words import DumpReason
 from accelprof.errors import failures, text_of
 from accelprof.output import dumps
 from accelprof.output.records import WindowRow
@@ -184,7 +185,7 @@ class Recorder:
         if isinstance(error, FAILURES) and self._raised != (id(error), step):
             self.now("exception", f"nobody caught {text_of(error)[:300]}", step)
 
-    def _cause(self, reason: str, step: int | None, why: str) -> dumps.Cause:
+    def _cause(self, reason: DumpReason, step: int | None, why: str) -> dumps.Cause:
         """Of the running step, or the one that ended last."""
         at = time.time()
         return dumps.Cause(reason, step, why, at - (now_ns() - self._began) / 1e9, at)
@@ -194,7 +195,7 @@ class Recorder:
         self._wanted.append(cause)
         self._wake.set()
 
-    def now(self, reason: str, why: str, step: int | None = None) -> None:
+    def now(self, reason: DumpReason, why: str, step: int | None = None) -> None:
         """A dump before this returns: the process is about to end. Called in a signal's handler too, maybe of the very thread that
         is just writing to the ring: then the step that is being written is the running one."""
         cause = self._cause(reason, self._step if step is None else step, why)
