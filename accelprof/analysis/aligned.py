@@ -1,14 +1,13 @@
-"""What the collectives of a step say of its workers' clocks, where these are known worse than a transfer takes.
+"""A step as it was if its ranks left its collectives together, where clocks are known worse than a transfer takes.
 
 No rank leaves a collective before the last one came, and ranks that came to one leave it together as a rule: by how much they seem to
-leave apart is then the clocks' error. A clock is moved by no more than it may be wrong.
+leave apart may be the clocks' error. It may be jitter, or a broadcast, too: no figure stands on this picture, intervals take it in.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import replace
 
 from accelprof.analysis.critical import Collective, Step
@@ -18,49 +17,58 @@ LEAST_NS = 1_000
 
 
 def corrections(step: Step) -> dict[str, int]:
-    """By worker how far its clock is ahead of what the driver's would say, in ns; empty where nothing says so."""
-    loose = [worker for worker, error in step.errors.items() if error]
-    met = [one for one in step.collectives if len(one.calls) > 1 and one.joins_all and not one.hidden]
-    if not loose or not met or not any(_doubtful(step, one) for one in met):
+    """By worker how far its clock would be ahead of the driver's, in ns; empty where nothing says so. Workers of one host share a clock."""
+    errors: dict[str, int] = {}
+    for worker, error in step.errors.items():
+        errors[_clock(step, worker)] = max(errors.get(_clock(step, worker), 0), error)
+    loose = [clock for clock, error in errors.items() if error]
+    if len(errors) < 2 or not loose or step.joints or step.doubt_ns >= step.wall_ns:
         return {}
-    left: dict[str, list[tuple[int, Mapping[str, int]]]] = defaultdict(list)
+    met = [one for one in step.collectives if len(one.calls) > 1 and one.joins_all and not one.hidden]
+    if not any(_doubtful(step, one) for one in met):
+        return {}
+    left: dict[str, list[tuple[int, dict[str, list[int]]]]] = defaultdict(list)
     for one in met:
-        ends = {call.worker: call.left_ns for call in one.calls}
-        for worker, end in ends.items():
-            left[worker].append((end, ends))
-    ahead = {worker: 0.0 for worker in step.errors if worker not in loose}
+        ends: dict[str, list[int]] = defaultdict(list)
+        for call in one.calls:
+            ends[_clock(step, call.worker)].append(call.left_ns)
+        for clock, mine in ends.items():
+            left[clock] += [(end, ends) for end in mine]
+    ahead = {clock: 0.0 for clock in errors if clock not in loose}
     # those that are known best first, each beside those before it; then beside all, of which one may have needed more than it may be wrong
-    for worker in [*sorted(loose, key=lambda worker: step.errors[worker]), *loose]:
-        apart = [
-            end - statistics.median(others)
-            for end, ends in left[worker]
-            if (others := [other - ahead[name] for name, other in ends.items() if name != worker and name in ahead])
-        ]
-        error = step.errors[worker]
-        ahead[worker] = min(max(statistics.median(apart or [0]), -error), error)
-    return {worker: round(ns) for worker, ns in ahead.items() if abs(ns) > LEAST_NS}
+    for clock in [*sorted(loose, key=lambda clock: errors[clock]), *loose]:
+        apart = []
+        for end, ends in left[clock]:
+            others = [at - ahead[name] for name, mine in ends.items() if name != clock and name in ahead for at in mine]
+            apart += [end - statistics.median(others)] if others else []
+        ahead[clock] = min(max(statistics.median(apart or [0]), -errors[clock]), errors[clock])
+    moved = {worker: round(ahead[_clock(step, worker)]) for worker in step.errors}
+    return {worker: ns for worker, ns in moved.items() if abs(ns) > LEAST_NS}
 
 
-def aligned(step: Step, windows: Mapping[str, list[tuple[int, int]]]) -> Step:
-    """The step with its workers' clocks as its collectives say, where they say anything; its leaves are moved.
-
-    Args:
-        windows: by worker its windows of the step, start and end on the clock of the leaves.
-    """
+def aligned(step: Step) -> Step | None:
+    """The step with its workers' clocks as its collectives say, ``None`` where they say nothing."""
     ahead = corrections(step)
     if not ahead:
-        return step
-    moved = [
-        (start - ahead.get(worker, 0), end - ahead.get(worker, 0))
-        for worker, mine in windows.items()
-        for start, end in mine
-    ]
+        return None
+    leaves = []
     for leaf in step.leaves:
         by = ahead.get(leaf.worker, 0)
-        leaf.start_ns, leaf.end_ns = leaf.start_ns - by, leaf.end_ns - by
+        leaves.append(replace(leaf, start_ns=leaf.start_ns - by, end_ns=leaf.end_ns - by))
     errors = {worker: error + abs(ahead.get(worker, 0)) for worker, error in step.errors.items()}
-    low, high = min(start for start, _ in moved), max(end for _, end in moved)
-    return replace(step, start_ns=low, end_ns=high, errors=errors, ahead=ahead)
+    opened = {
+        worker: step.start_ns + step.late.get(worker, 0) - ahead.get(worker, 0)
+        for worker in {leaf.worker for leaf in leaves}.union(step.late)
+    }
+    low = min(opened.values())
+    rest = step.end_ns - max(leaf.end_ns for leaf in step.leaves)
+    high = max(leaf.end_ns for leaf in leaves) + rest
+    late = {worker: at - low for worker, at in opened.items() if worker in step.late}
+    return replace(step, start_ns=low, end_ns=high, leaves=leaves, errors=errors, late=late)
+
+
+def _clock(step: Step, worker: str) -> str:
+    return step.hosts.get(worker, worker)
 
 
 def _doubtful(step: Step, one: Collective) -> bool:

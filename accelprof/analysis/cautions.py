@@ -14,7 +14,6 @@ def cautions(found: Sequence[Step]) -> Iterator[str]:
     """A line for each thing that a reader must know."""
     yield from _ambiguous(found)
     yield from _nested(found)
-    yield from _moved(found)
     yield from _not_waited_for(found)
 
 
@@ -57,17 +56,6 @@ def _nested(found: Sequence[Step]) -> Iterator[str]:
             f"work is nested in collectives (up to {duration(ns)} of {name} in {phase} on {worker}, step {step_of}): ranks are taken to be in the "
             "collective itself in the part of the call in which they left together, and to work in the rest of it; a range of category "
             "collective around the collective alone makes it sure"
-        )
-
-
-def _moved(found: Sequence[Step]) -> Iterator[str]:
-    """Clocks that were put right by when ranks left collectives."""
-    moved = [(abs(ns), worker, step.name) for step in found for worker, ns in step.ahead.items()]
-    if moved:
-        ns, worker, name = max(moved)
-        yield (
-            f"ranks seem to leave collectives before others come, by clocks that are wrong by more than that: they are taken to leave "
-            f"together (the clock of {worker} is moved by {duration(ns)} in step {name})"
         )
 
 

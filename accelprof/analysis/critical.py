@@ -222,6 +222,12 @@ class Collective:
         return all(call.until_ns > last.may_start_ns for call in self.calls)
 
     @property
+    def seems_apart(self) -> bool:
+        """Whether one left before the last came, by clocks that may be wrong by more."""
+        last = self.calls[-1]
+        return any(call.left_ns < last.came_ns and call.until_ns > last.may_start_ns for call in self.calls[:-1])
+
+    @property
     def hidden_ns(self) -> int:
         """For how long after its last call began it is not known who was in it, where work that is nested in the calls hides it."""
         return max(call.end_ns for call in self.calls) - max(call.start_ns for call in self.calls) if self.hidden else 0
@@ -290,8 +296,8 @@ class Step:
     #: worst error of a clock that the leaves stand on; and each worker's, where they are known apart
     error_ns: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
-    #: by how much the clocks of workers were taken to be ahead, because ranks left collectives together
-    ahead: Mapping[str, int] = field(default_factory=dict)
+    #: the host of workers, where it is known: those of one share a clock
+    hosts: Mapping[str, str] = field(default_factory=dict)
     #: time between its first and last moment in which no worker had a window
     apart_ns: int = 0
     #: collectives on the device; and what ranks waited in those whose kernels cannot be put beside the leaves

@@ -67,12 +67,22 @@ def _readings(one: Collective, mine: Mapping[str, int], last: HostCall, step: St
         ways.append({call.worker: max(min(began, call.end_ns) - call.start_ns, 0) for call in one.calls})
     elif last is one.calls[-1]:  # one that worked in its call came when it had
         packed = {call.worker: max(last.came_ns - call.piece[0], 0) for call in one.calls if call.piece}
+        if one.hidden and not packed:  # in which pieces they met nothing shows: surely not while they worked
+            packed = {
+                call.worker: sum(max(min(end, last.came_ns) - start, 0) for start, end in call.pieces())
+                for call in one.calls
+            }
         ways.append({worker: min(ns, packed.get(worker, ns)) for worker, ns in mine.items()})
     errors = {call.worker: step.error_between(call.worker, last.worker) for call in one.calls}
     low = min(sum(max(ns - errors[worker], 0) for worker, ns in way.items()) for way in ways)
-    if one.hidden and any(errors.values()):  # which pieces they met in stands on the clocks too
+    if one.hidden:  # which pieces they met in is taken to be so
         low = max(low - one.hidden_ns, 0)
-    return low, max(sum(ns + errors[worker] for worker, ns in way.items() if ns) for way in ways)
+    high = max(sum(ns + errors[worker] for worker, ns in way.items() if ns) for way in ways)
+    if last is one.calls[-1]:  # they may have waited for one that came later than it seems
+        own = step.error_between(last.worker, last.worker)
+        more = ((len(mine) - 1) * (errors[worker] - own - ns) - 2 * ns for worker, ns in mine.items())
+        high += max(0, *more)
+    return low, high
 
 
 class _Before:

@@ -152,28 +152,35 @@ class Graph:
         for gather in gathers(self.leaves, self._waiting, {*holds, *(id(self.leaves[place]) for place in self.aside)}):
             self._gather(gather)
         self._holds = holds
+        self._find_calls()
         self._join(AS_TAKEN)
 
-    def _join(self, nested: int) -> None:
+    def _find_calls(self) -> None:
         joined = {id(leaf) for one in self.step.collectives for call in one.calls for leaf in call.leaves}.union(
             self._holds
         )
         places = {id(leaf): place for place, leaf in enumerate(self.leaves) if id(leaf) in joined}
+        #: of each collective its calls, by the places of their leaves, and whom they waited for
+        self._calls = []
         for met in self.step.collectives:
-            if met.hidden and nested == HIDDEN:
-                continue
             calls = [
                 ([places[id(leaf)] for leaf in call.leaves if id(leaf) in places], waited)
                 for call, waited in met.waits(self.step.overhead_ns)
             ]
-            calls = [(mine, waited) for mine, waited in calls if mine]
+            self._calls.append((met, [(mine, waited) for mine, waited in calls if mine]))
+        self._on_devices = {places[piece]: mine for piece, mine in self._holds.items() if piece in places}
+
+    def _join(self, nested: int) -> None:
+        for met, calls in self._calls:
+            if met.hidden and nested == HIDDEN:
+                continue
             meets = {call.worker: call.meets if nested == AS_TAKEN else call.piece for call in met.calls}
             came = [_Came(mine, waited, meets[self.leaves[mine[0]].worker]) for mine, waited in calls]
             if met.hidden and nested == BEHIND:
                 self._join_behind(came)
             else:
                 self._join_host(came, nested, met.hidden)
-        self._join_devices({places[piece]: mine for piece, mine in self._holds.items() if piece in places})
+        self._join_devices(self._on_devices)
         self.order = self._order()
         #: whether the step's end waited for what is on these rows is not known
         self.loose = self._loose()
@@ -597,6 +604,8 @@ class Graph:
         """``{step, worker, phase, spans, ns, slack_ns, low_ns, high_ns}`` of what is not on the critical path: the stretches of a
         phase on a worker, how long they are in all, and how much later each of them could end without moving the step's end."""
         error = self.step.doubt_ns + sum(one.hidden_ns for one in self.step.collectives)
+        # what the last one did may have no time to spare where others seem to have left before it came
+        most = 0 if any(one.seems_apart for one in self.step.collectives) else sys.maxsize
         sure = self.slack()
         others = [self.slack(guesses=False)] if self.guessed else []
         for other in self.readings():
@@ -614,7 +623,7 @@ class Graph:
             row["spans"] += 1
             row["ns"] += leaf.ns
             row["slack_ns"] = min(row["slack_ns"], slack)
-            row["low_ns"] = min(row["low_ns"], self._room(leaf), max(min(slack, *without, slack) - error, 0))
+            row["low_ns"] = min(row["low_ns"], self._room(leaf), max(min(slack, *without, most) - error, 0))
             row["high_ns"] = max(row["high_ns"], max(slack, *without, slack) + error)
         return sorted(found.values(), key=lambda row: -row["ns"])
 

@@ -6,12 +6,11 @@ import heapq
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from accelprof import texts
-from accelprof.analysis.aligned import aligned
 from accelprof.analysis.cautions import cautions
 from accelprof.analysis.collectives import FileCollectives, device_stragglers
 from accelprof.analysis.critical import Leaf, Step, steps_of
@@ -74,7 +73,7 @@ class Waits:
 def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[FileCollectives] = ()) -> Waits:
     """See the module; ``files``: the collectives on the device. Windows without a step (schedules, on demand) are left out."""
     joints = joints_of(files)
-    found = Waits(of=run_steps(run, timelines, joints.found), apart=_hosts_apart(run, timelines))
+    found = Waits(of=run_steps(run, timelines), apart=_hosts_apart(run, timelines))
     for step in found.of:
         step.joints, step.loose_ns = joints.found.get(step.steps, []), joints.loose.get(step.steps, 0)
         step.left_out = joints.left_out.get(step.steps, [])
@@ -94,12 +93,7 @@ def waits_of(run: Run, timelines: Sequence[WorkerTimeline], files: Sequence[File
         segments = [PathSegment(**segment) for segment in path]
         found.critical_path.append(CriticalPath(step.name, step.wall_ns, segments, step.ended))
         found.slack.extend(SlackRow(**row) for row in slack)
-        arrows = [
-            one._replace(
-                at_ns=one.at_ns + step.ahead.get(one.worker, 0), to_ns=one.to_ns + step.ahead.get(one.to_worker, 0)
-            )
-            for one in handed(graph)
-        ]
+        arrows = list(handed(graph))
         found.handed_in_all += len(arrows)
         found.handed = heapq.nlargest(MAX_ARROWS, [*found.handed, *arrows], key=lambda one: one.waited_ns)
     found.notices.extend(_not_known(run, found, timelines))
@@ -167,7 +161,7 @@ def transfers(found: Sequence[Step], shifts: Mapping[str, int]) -> dict[str, lis
             if len(one.calls) < 2 or step.absent[one]:
                 continue
             for call, (_, came, _) in one.waits(step.overhead_ns):
-                shift = shifts.get(call.worker, 0) + step.ahead.get(call.worker, 0)
+                shift = shifts.get(call.worker, 0)
                 over[call.worker] += [
                     (max(leaf.start_ns, came) + shift, leaf.end_ns + shift)
                     for leaf in call.leaves
@@ -312,9 +306,8 @@ def _not_on_the_path(found: Sequence[Step]) -> Iterator[str]:
         )
 
 
-def run_steps(run: Run, timelines: Sequence[WorkerTimeline], on_devices: Collection[object] = ()) -> list[Step]:
-    """The steps that a run has windows of, with the leaves of all workers on the driver's clock, as far as it is known, and as collectives
-    say where it is not (but in steps ``on_devices``, whose collectives there stand beside them)."""
+def run_steps(run: Run, timelines: Sequence[WorkerTimeline]) -> list[Step]:
+    """The steps that a run has windows of, with the leaves of all workers on the driver's clock."""
     shifts = [clock_shift(run, timeline) for timeline in timelines]
     windows: list[tuple[str, tuple[int, ...], int, int]] = []
     begins: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
@@ -331,21 +324,15 @@ def run_steps(run: Run, timelines: Sequence[WorkerTimeline], on_devices: Collect
     few = _count(timelines) <= MAX_LEAVES
     found = steps_of(_leaves(timelines, shifts) if few else (), windows, errors)
     ranks, cut = _ranks(run), _cut(run.steps())
+    hosts = {worker.label: str(worker.host) for worker in run.workers.values()}
     replicas = {worker.label: worker.replica for worker in run.workers.values() if worker.replica is not None}
     for step in found:
         step.ranks, step.replicas, step.ended = ranks, replicas, cut.isdisjoint(step.steps)
+        step.hosts = hosts
+        step.late = {worker: at - step.start_ns for worker, at in begins[step.steps].items()}
         if not compared:
             # nothing is known but that it was the same step
             step.errors = {worker: max(error, step.wall_ns) for worker, error in errors.items()}
-    of_step: dict[tuple[int, ...], dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
-    for worker, steps, start, end in windows:
-        of_step[steps][worker].append((start, end))
-    found = [
-        aligned(step, of_step[step.steps]) if compared and step.steps not in on_devices else step for step in found
-    ]
-    for step in found:
-        at = {worker: ns - step.ahead.get(worker, 0) for worker, ns in begins[step.steps].items()}
-        step.late = {worker: ns - step.start_ns for worker, ns in at.items()}
     return found
 
 

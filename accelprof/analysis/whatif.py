@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from accelprof.analysis.aligned import aligned
 from accelprof.analysis.critical import HostCall, Leaf, Step, nested_most
 from accelprof.analysis.releases import NOWHERE
 from accelprof.analysis.replay import Graph, milliseconds
@@ -27,12 +28,31 @@ def what_if(
     """``{step, wall_ns, predicted_ns, low_ns, high_ns, notes}`` when these phases took ``factors`` times as long.
 
     The interval holds the error of the clocks, ``scatter_ns`` (how far steps of the run lie apart with nothing changed: see
-    :func:`accelprof.analysis.critical.scatter`), 2 % of the change for what is scaled, and what the answer is
+    :func:`accelprof.analysis.critical.scatter`), 2 % of the change for what is scaled, what the answer is if ranks left collectives
+    together that seem not to (see :mod:`accelprof.analysis.aligned`), and what it is
     whatever let go on what it is only a guess of. Where collectives on the device held ranks together that cannot be replayed it reaches as far as the
     change of the worker with the largest one. Of a step that did not end ``low_ns`` and ``high_ns`` are ``None``: what was recorded of it
     is replayed, what it would have taken nobody knows.
     """
+    found = _answer(step, factors, rank, remove_wait, scatter_ns)
+    other = aligned(step)
+    if other is None or not step.ended:
+        return found
+    there = _answer(other, factors, rank, remove_wait, scatter_ns)
+    if there["low_ns"] < found["low_ns"] or there["high_ns"] > found["high_ns"]:
+        found["low_ns"] = min(there["low_ns"], found["low_ns"])
+        found["high_ns"] = max(there["high_ns"], found["high_ns"])
+        found["notes"].append(
+            "ranks seem to leave collectives before others come to them, or further apart than those are in them, by clocks that may be wrong "
+            f"by more than that: had they left together the step would take {milliseconds(there['predicted_ns'])}, and the interval holds that too"
+        )
+    return found
 
+
+def _answer(
+    step: Step, factors: Mapping[str, float], rank: int | None, remove_wait: bool, scatter_ns: int
+) -> dict[str, Any]:
+    """The same on the step's clocks as they are."""
     graph = Graph(step)
 
     def scale(leaf: Leaf) -> float:
@@ -63,13 +83,6 @@ def what_if(
                    (changed, "2 % of the change"))  # fmt: skip
         said = ", ".join(f"{milliseconds(ns)} for {why}" for ns, why in reasons if ns)
         notes.append(f"the interval reaches {milliseconds(doubt)} to both sides: {said}")
-    if step.ahead:
-        worker = max(step.ahead, key=lambda worker: abs(step.ahead[worker]))
-        by, where = milliseconds(abs(step.ahead[worker])), "ahead" if step.ahead[worker] > 0 else "behind"
-        notes.append(
-            f"ranks left collectives before others came to them, or further apart than those were in them, by clocks that are wrong by more than that: "
-            f"they are taken to have left together ({worker}'s clock {by} {where})"
-        )
     hidden = sum(one.hidden_ns for one in step.collectives)
     if hidden and (remove_wait or any(scale(leaf) != 1.0 for leaf in step.leaves)):
         low, high = low - hidden, high + hidden

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from accelprof.analysis.aligned import aligned
 from accelprof.analysis.critical import Leaf, Step
 from accelprof.analysis.late import stragglers
 from accelprof.analysis.replay import Graph
@@ -32,13 +31,15 @@ class Work:
 
 @dataclass
 class Reduce:
-    """A collective of some ranks, which pack before they come and unpack when they left, where that takes them anything; ns by rank."""
+    """A collective of some ranks, which pack before they come and unpack when they left, where that takes them anything, and leave a little apart (``jitter``); ns
+    by rank."""
 
     name: str
     ranks: list[int]
     transfer: int
     pack: list[int]
     unpack: list[int]
+    jitter: list[int]
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Ran:
 
 def made(seed: int) -> tuple[list[Work | Reduce], list[int], Change]:
     """A program, by how much the clock of each rank is ahead, and a change."""
-    rng = random.Random(seed)
+    rng, other = random.Random(seed), random.Random(-seed - 1)
     ranks = range(rng.randrange(1, 5))
     found: list[Work | Reduce] = []
 
@@ -77,7 +78,8 @@ def made(seed: int) -> tuple[list[Work | Reduce], list[int], Change]:
             continue
         mine = sorted(rng.sample(ranks, rng.randrange(2, len(ranks) + 1))) if rng.random() < 0.3 else list(ranks)
         name = "reduce" if len(mine) == len(ranks) else f"reduce {mine}"
-        found.append(Reduce(name, mine, some(0.2, 6), now_and_then(), now_and_then()))
+        jitter = [round(other.uniform(0, 1.5) * MS) if other.random() < 0.2 else 0 for _ in ranks]
+        found.append(Reduce(name, mine, some(0.2, 6), now_and_then(), now_and_then(), jitter))
     found.append(Work("tail", [some(1, 20) for _ in ranks]))
     wrong = rng.random() < 0.3
     ahead = [round(rng.uniform(-4, 4) * MS) if wrong and rng.random() < 0.5 else 0 for _ in ranks]
@@ -114,7 +116,7 @@ def run(program: list[Work | Reduce], ranks: int, change: Change | None = None) 
         last = max(came.values())
         found.waited[one.name] += sum(last - at for at in came.values())
         for rank, call in calls.items():
-            at = leaf(rank, one.name, came[rank], last + one.transfer, call=call)
+            at = leaf(rank, one.name, came[rank], last + one.transfer + one.jitter[rank], call=call)
             at = leaf(rank, "unpack", at, at + by.of(one.unpack[rank], rank, "unpack"), one.name, call)
             now[rank] = leaf(rank, one.name, at, at + CALL_NS * bool(one.unpack[rank]), call=call)
     found.wall_ns = max(now)
@@ -128,9 +130,9 @@ def seen(ran: Ran, ahead: list[int]) -> Step:
         by = ahead[one.rank or 0]
         call = None if one.call is None else (one.call[0], one.call[1] + by)
         leaves.append(replace(one, start_ns=one.start_ns + by, end_ns=one.end_ns + by, call=call))
-    windows = {f"G/rank{rank}": [(by, ran.wall_ns + by)] for rank, by in enumerate(ahead)}
-    errors = {worker: 4 * MS if by else 0 for worker, by in zip(windows, ahead, strict=True)}
-    return aligned(Step((1,), min(ahead), ran.wall_ns + max(ahead), leaves, errors=errors), windows)
+    errors = {f"G/rank{rank}": 4 * MS if by else 0 for rank, by in enumerate(ahead)}
+    late = {f"G/rank{rank}": by - min(ahead) for rank, by in enumerate(ahead)}
+    return Step((1,), min(ahead), ran.wall_ns + max(ahead), leaves, errors=errors, late=late)
 
 
 @pytest.mark.parametrize("part", range(4))
