@@ -154,8 +154,8 @@ def test_the_first_sentence_names_the_slow_rank(outcome: dict[str, Any]) -> None
             taken[segment.worker] += segment.ns
         assert {worker.partition("/")[0] for worker in taken} == {"RolloutGroup", "RefGroup", "ActorGroup"}
         assert taken["ActorGroup/rank1"] > taken["ActorGroup/rank0"]
-        assert sum(taken.values()) == path["wall_ns"]
+        assert sum(taken.values()) == path.wall_ns
     waited = Counter[str]()
-    for row in report["stragglers"]:
-        waited[row["worker"]] += row["waited_ns"]
+    for row in report.stragglers:
+        waited[row.worker] += row.waited_ns
     assert waited.most_common(1)[0][0] == "ActorGroup/rank1"  # a busy machine makes the other one late, too
