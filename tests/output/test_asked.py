@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from accelprof.numberset import LISTED, NumberSet
 from accelprof.output.asked import NAMED, ByStep, first_of, none_opened, recorded, steps_of, unreached
-from accelprof.output.records import STEPS_SEEN, StretchesRow, TargetRow, WindowRow
+from accelprof.output.records import STEPS_SEEN, Manifest, StretchesRow, TargetRow, WindowRow
+from accelprof.output.verdict import verdict
 
 STEPS = st.sets(st.integers(0, 60), max_size=30)
 
@@ -105,10 +106,17 @@ def test_stretches_count_once_and_only_those_that_were_asked() -> None:
     assert unreached(endless, []) == "schedule on score: 0 of 1 stretches were recorded"
 
 
-def test_of_as_many_steps_as_a_row_has_there_may_be_more() -> None:
-    """It has the first; of fewer they are all."""
+def test_what_a_process_saw_is_said_as_far_as_it_is_known() -> None:
+    """Of one that ended in order these are all of its steps; of a killed one its row has the first, and there may have been more."""
+    words = none_opened(range(STEPS_SEEN), ["a"], "steps 900", "torch")
+    assert "maybe" not in words
+    assert words.endswith("phases seen: a; tool: torch; wanted: steps 900")
     for number in (STEPS_SEEN - 1, STEPS_SEEN):
-        words = none_opened(range(number), ["a"], "steps 900", "torch")
-        assert ("and maybe later ones" in words) == (number == STEPS_SEEN)
-        assert words.endswith("phases seen: a; tool: torch; wanted: steps 900")
+        found = Manifest()
+        seen = list(range(number))
+        found.targets["k"] = TargetRow(
+            key="k", group="G", rank=0, armed=True, tool="torch", steps_seen=seen, ended=False
+        )
+        [lack] = verdict(found)
+        assert ("and maybe later ones" in lack.words) == (number == STEPS_SEEN)
     assert none_opened([], [], None, None).endswith("steps seen: none; phases seen: none")
