@@ -13,7 +13,6 @@ from accelprof.planning.names import (
     absent_ranks,
     nearest_accelerator,
     nothing_profiled,
-    records_anything,
     unmatched_ranks,
     unmatched_roles,
 )
@@ -43,7 +42,7 @@ def plan_of(**config: Any) -> Plan:
 def test_why_nothing_would_be_recorded(config: dict[str, Any], records: bool, why: str) -> None:
     """Told of the configuration alone; nothing where something would be."""
     plan = plan_of(**config)
-    assert records_anything(plan.config) == records
+    assert plan.opens() == records
     found = nothing_profiled(plan, [])
     assert found.startswith(why) if why else found == ""
 
