@@ -291,10 +291,11 @@ class WindowRow(Record):
         reason: why it closed.
         failures: what tools said when they failed in it; on disk in words too, as ``errors``.
         stretches: of schedules that count over the process, those of which it holds calls: phase, and number of the first call.
-        seen_from: of a process's first window: the first step that it saw, as far as it had seen one.
         holds: phases of schedules whose calls it holds, though it is another's window.
         state: ``open`` where it was never closed; only in manifests.
-        void: it was opened for a step that never came: what it holds is of none.
+
+    There are at most 29 fields: an object of more takes a dictionary of its own, over a kilobyte for every window of a process. What
+    few windows have stands in :attr:`extra`.
     """
 
     KIND: ClassVar[str] = "window"
@@ -325,11 +326,32 @@ class WindowRow(Record):
     range_calls: int | None = _if_set(fields.whole)
     holds: list[str] = _if_set(fields.texts, list)
     stretches: list[tuple[str, int]] = _if_set(fields.many(_stretch, "[phase, first call]"), list)
-    seen_from: int | None = _if_set(fields.whole)
     schedule: dict[str, Any] | None = _if_set(fields.an_object)
     closed_early: str | None = _if_set(fields.text)
     state: str | None = _if_set(fields.text)
-    void: bool = _if_set(fields.flag, False)
+
+    @property
+    def seen_from(self) -> int | None:
+        """Of a process's first window: the first step that it saw, as far as it had seen one."""
+        step = self.extra.get("seen_from")
+        return step if fields.is_whole(step) else None
+
+    @seen_from.setter
+    def seen_from(self, step: int | None) -> None:
+        if step is not None:
+            self.extra["seen_from"] = step
+
+    @property
+    def void(self) -> bool:
+        """It was opened for a step that never came: what it holds is of none. Rows that do not say it so (``void``) are of versions
+        that said it in words alone."""
+        said = self.extra.get("void")
+        return said if isinstance(said, bool) else not self.steps and self.reason == STEP_VOID
+
+    @void.setter
+    def void(self, value: bool) -> None:
+        if value or self.void:
+            self.extra["void"] = value
 
     @property
     def errors(self) -> list[str]:
@@ -344,12 +366,7 @@ class WindowRow(Record):
     def read(cls, row: object, say: Say, where: str) -> WindowRow | None:
         if isinstance(row, Mapping) and "errors" in row:
             row = {"failures": row["errors"], **{name: value for name, value in row.items() if name != "errors"}}
-        found = super().read(row, say, where)
-        if (
-            found is not None and isinstance(row, Mapping) and "void" not in row
-        ):  # of versions that said it in words alone
-            found.void = not found.steps and found.reason == STEP_VOID
-        return found
+        return super().read(row, say, where)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from accelprof.config.model import Config, Rule
 from accelprof.contracts.targets import Assignment, Target, ranks_by_group
 from accelprof.errors import Problem, nearest
 from accelprof.numberset import NumberSet
@@ -14,6 +13,7 @@ from accelprof.planning.selection import chosen, is_driver, name_of_rules
 
 if TYPE_CHECKING:
     from accelprof.config.dialect import Note
+    from accelprof.config.model import Config
     from accelprof.planning.plan import Plan
 
 
@@ -89,6 +89,8 @@ def absent_ranks(
 
 def _named_ranks(config: Config, group: str) -> Iterable[tuple[str, NumberSet, bool]]:
     """Where ranks of a group are named, which, and whether they alone choose."""
+    from accelprof.config.model import Rule  # who reads a file looks up tools by name, and has no configuration
+
     name = name_of_rules(group, config)
     if name is None and (config.groups is not None or is_driver(group, config)):
         return

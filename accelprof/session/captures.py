@@ -222,8 +222,8 @@ class Captures:
                 open_ms=round(took / 1e6, 3),
                 open_ns=took,
                 stretches=[] if ask.stretch is None else [ask.stretch],
-                seen_from=None if self.rows else self.first_step,
             )
+            row.seen_from = None if self.rows else self.first_step
             trace = self.trace if self.trace in opened else None
             window = Window(info, opened, trace, emitters, now_ns(), row, self._refuse)
             window.cost = self._costs.setdefault(tuple(map(named, emitters)), RangeCost())

@@ -85,7 +85,8 @@ def test_timings_leave_no_step_open() -> None:
 
 def test_the_first_step_of_a_process_is_the_least_that_anything_tells() -> None:
     """Windows, the step before the first of them, announced steps, timings; nothing where nothing tells."""
-    windows = [WindowRow(id="w", steps=[7, 8], seen_from=4), WindowRow(id="v", steps=[9])]
+    windows = [WindowRow(id="w", steps=[7, 8]), WindowRow(id="v", steps=[9])]
+    windows[0].seen_from = 4
     assert steps_of(windows) == {4, 7, 8, 9}
     assert first_of(TargetRow(key="k"), windows) == 4
     assert first_of(TargetRow(key="k", steps_came=["3-5"]), windows) == 3

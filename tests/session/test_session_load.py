@@ -85,7 +85,7 @@ def test_steps_without_a_window_take_no_memory():
 
 
 def test_a_window_takes_little_memory_once_it_is_closed():
-    """Its row is kept once, whatever was written of it."""
+    """Its row is kept once, whatever was written of it, and has no dictionary of its own: it has no more fields than share one."""
 
     class Quiet(RecordingTool):
         name = "quiet"

@@ -402,7 +402,7 @@ class RocprofSysTool(RocprofTool):
 
     def finalise(self, reason: str) -> list[ArtifactFile]:
         library = sys.modules.get(self.row.module)
-        goes_on = reasons.among(reason, reasons.JOINED)
+        goes_on = reason == reasons.JOINED  # a text, as the contract has it
         if not self.options.finalize_in_process or self.context is None or goes_on or not self._opened:
             return []
         if library is None:
