@@ -411,7 +411,10 @@ def _from_outside(run_dir: str, silent: Mapping[str, AnswerRow], request: Reques
         each(one, here, len(here), "accelprof window")
     except BaseException:  # interrupted
         for tool in {*here.values()}:
-            tool.withdraw(run_dir, [silent[key].by.pid for key, mine in here.items() if mine is tool])
+            try:
+                tool.withdraw(run_dir, [silent[key].by.pid for key, mine in here.items() if mine is tool])
+            except failures() as error:  # the interrupt is what the user gets, and the other tools are asked too
+                log.warning("tool %s: what was asked of it was not taken back: %s", tool.name, text_of(error))
         raise
     return found
 

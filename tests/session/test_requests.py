@@ -246,6 +246,24 @@ def test_a_worker_that_is_held_is_recorded_by_any_tool_that_can(monkeypatch):
         assert not Path(run.run_dir, DIRECTORY, REQUEST).exists()
 
 
+def test_an_interrupt_passes_whatever_a_tool_does_with_it(monkeypatch, caplog):
+    """What a tool raises while it takes back what was asked of it is said once, and is not what the user gets."""
+    interrupt = KeyboardInterrupt()
+
+    def withdraw(run_dir, pids):
+        raise KeyError("gone")
+
+    with capture(tool="outside", tools=(Outside,), on_demand=True) as run:
+        looking_on_request(run)
+        monkeypatch.setattr(Outside, "trouble", interrupt)
+        monkeypatch.setattr(Outside, "withdraw", withdraw)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            ask(run.run_dir, "open", timeout=0.1)
+        assert caught.value is interrupt
+    said = [record.getMessage() for record in caplog.records if "gone" in record.getMessage()]
+    assert said == ["tool outside: what was asked of it was not taken back: KeyError: 'gone'"]
+
+
 def test_a_held_worker_is_recorded_for_as_long_as_its_configuration_says():
     """It cannot be asked, and its file says how long its windows are."""
     with capture(tool="outside", tools=(Outside,), on_demand={"seconds": 7}) as run:
