@@ -174,7 +174,7 @@ class Steps extends Plot {
     values.forEach((value, at) => {
       if (value === null || !stepMeets(D.steps.step[at])) return;
       const x = this.x(at), tall = Math.max(value / most * (base - 14), 1);
-      context.globalAlpha = D.steps.window[at] ? 1 : 0.45;
+      context.globalAlpha = D.steps.window[at] === 1 ? 1 : 0.45;
       context.fillStyle = accent;
       context.fillRect(x, base - tall, Math.max(one - (one > 4 ? 1 : 0), 0.7), tall);
       if (this.chosen && this.chosen.at === at) { context.globalAlpha = 1; context.strokeStyle = this.ink; context.strokeRect(x, base - tall, Math.max(one, 1), tall); }
